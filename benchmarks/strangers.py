@@ -19,7 +19,9 @@ loopback network and are made by a separate process:
 
 For each load, the benchmark prints resident and proportional memory (MiB) and descriptors, before and at
 most. It also prints the number of successful honest connects and the slowest of them, the live run's longest
-waits for a heartbeat and for credit, bytes of log per second, and the server's share of a processor.
+waits for a heartbeat and for credit, bytes of log per second, and the server's share of a processor. The
+exit code is 1 if a load missed an aim: at most 64 MiB more memory, every honest connect succeeds, and no
+heartbeat and no credit takes more than 0.1 s.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ ONE_WAY_S = 0.010
 PACE_S = 0.05  # between acknowledgements of the live run
 CONNECT_PACE_S = 0.05
 RATE = 4000
+MEMORY_BYTES = 64 << 20  # most additional memory
+LATE_S = 0.1  # longest wait for a heartbeat or for credit
 OPERATORS = 4
 MAPS = 4_000_000
 LIVE_RUN = 1 << 30
@@ -243,8 +247,8 @@ def strangers(load: str, port: int, held: int) -> Flood | None:
     }.get(load)
 
 
-async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
-    """Run one load and print its line."""
+async def measure(serve: Serve, load: str, options: argparse.Namespace) -> bool:
+    """Run one load and print its line. Returns whether it met all aims."""
     me = await serve.joined("honest")
     others = [
         await serve.joined(f"other-{number}", role="operator" if load == "listing" else "client")
@@ -290,6 +294,11 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
             task.result()
         task.cancel()
     done = [seconds for seconds in honest.connects if seconds is not None]
+    met = (
+        serve.rss_max - before[0] <= MEMORY_BYTES
+        and len(done) == len(honest.connects)
+        and max((*gaps, *honest.credits), default=0.0) <= LATE_S
+    )
     print(
         f"{load:10} RSS {before[0] >> 20} -> {serve.rss_max >> 20}, PSS {before[1] >> 20} ->"
         f" {serve.pss_max >> 20} MiB, descriptors {before[2]} -> {serve.descriptors_max};"
@@ -298,9 +307,11 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
         f" credit {max(honest.credits, default=0) * 1e3:.0f} ms;"
         f" log {(serve.log_bytes - log_bytes) / took_s:.0f} B/s, processor {cpu_s / took_s:.0%}"
         + (f"; strangers made {counted.made:,} in {took_s:.0f} s" if counted else "")
-        + (f"; {len(listings) / took_s:.1f} listings a second" if listings else ""),
+        + (f"; {len(listings) / took_s:.1f} listings a second" if listings else "")
+        + ("" if met else "; MISSED"),
         flush=True,
     )
+    return met
 
 
 def fill(store: Store, runs: int) -> None:
@@ -324,18 +335,20 @@ def fill(store: Store, runs: int) -> None:
     store.close()
 
 
-def main() -> None:
-    """Measure each load on a new server."""
+def main() -> int:
+    """Measure each load on a new server. Returns 1 if one missed an aim."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", choices=LOADS)
     parser.add_argument("--held", type=int, default=12_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--runs", type=int, default=10_000, help="that the operators list")
     options = parser.parse_args()
+    met = True
     for load in options.only or LOADS:
         with serving(options.runs if load == "listing" else 0) as serve:
-            asyncio.run(measure(serve, load, options))
+            met &= asyncio.run(measure(serve, load, options))
+    return int(not met)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

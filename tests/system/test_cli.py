@@ -168,9 +168,10 @@ def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str
 
 
 @pytest.mark.slow
-def test_a_token_is_refused_by_name(environment: dict[str, str]) -> None:
-    """The option of earlier releases ends with the line to type."""
-    done = _durability(environment, "runs", "--token-file", "durability.token")
+@pytest.mark.parametrize("given", ["token-file", "tls-ca", "tls-fingerprint", "tls-cert", "tls-key"])
+def test_a_token_is_refused_by_name(environment: dict[str, str], given: str) -> None:
+    """An option of earlier releases ends with the line to type."""
+    done = _durability(environment, "runs", f"--{given}", "durability.token")
     assert done.returncode == 2
     assert (
         "tokens and certificates are no longer given by hand" in done.stderr

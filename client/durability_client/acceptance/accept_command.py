@@ -68,8 +68,9 @@ def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
         evidence_file = output_files.NewFile(
             path=beside, data=f"{to_json(document)}\n".encode(), what=_JSON, is_ours=_is_report
         )
+        earlier = " (the earlier report there was replaced)" if _has_content(beside) else ""
         output_files.replace_together([evidence_file, saved_results.page_file(page, options.output)])
-        _say(f"the report is in {options.output}, its evidence in {beside}", err)
+        _say(f"the report is in {options.output}, its evidence in {beside}{earlier}", err)
     if options.json:
         print_json(document, out)
     else:
@@ -98,6 +99,10 @@ def _beside(page: Path) -> Path:
     beside = page.with_suffix(".json") if is_page else page.with_name(f"{page.name}.json")
     output_files.check_replaceable(beside, _JSON, _is_report)
     return beside
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _is_report(head: bytes) -> bool:

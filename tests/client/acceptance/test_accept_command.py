@@ -167,12 +167,13 @@ def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
     the next one, and nothing else is."""
     page, beside = place / "report.html", place / "report.json"
     code, _, err = run(place, "good.json", "other.json", output=page)
-    assert code == 0 and f"the report is in {page}, its evidence in {beside}" in err
+    assert code == 0 and f"the report is in {page}, its evidence in {beside}\n" in err
     text, document = page.read_text(), json.loads(beside.read_text())
     assert text.count('<section class="sheet') == 3 and document["sha256"] in text
     assert "<b>" not in text.replace("&lt;b&gt;", "") and "\x1b" not in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
-    run(place, "slow.json", output=page)
+    _, _, err = run(place, "slow.json", output=page)
+    assert f"{beside} (the earlier report there was replaced)\n" in err
     assert json.loads(beside.read_text())["decision"] == "refuse"
     assert page.read_text().count('<section class="sheet') == 1
     for taken in (place / "notes.html", place / "notes.json"):

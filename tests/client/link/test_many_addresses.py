@@ -32,7 +32,7 @@ from durability_client.link.credential import (
     save_credential,
     with_servers,
 )
-from durability_client.link.endpoint import Endpoint
+from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import PATIENCE_S, connect
 from tests.joined import NOWHERE, kept_locked
 from tests.waiting import DEADLINE_S
@@ -46,6 +46,21 @@ KNOWN = Credential(
     name="shelf",
     role="client",
 )
+
+
+@pytest.mark.parametrize(
+    ("typed", "address"),
+    [
+        ("a.example", ("a.example", 7420)),
+        ("a.example:80", ("a.example", 80)),
+        ("[2001:db8::1]", ("2001:db8::1", 7420)),
+    ],
+)
+def test_a_host_alone_means_port_7420(tmp_path: Path, typed: str, address: tuple[str, int]) -> None:
+    """`--server` takes HOST or HOST:PORT."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    assert endpoint(typed, path).addresses == (address,)
 
 
 @pytest.mark.parametrize("first", ["refused", "mute"])
