@@ -244,15 +244,14 @@ class KernelStorage:
 
     def open_directory(self) -> KernelDirectory:
         """Open the directory of the target with a new descriptor. Raises OSError."""
-        below = self._directory_fd
-        return KernelDirectory(self.path.parent if below is None else Path(), below=below)
+        return self._directory()
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """Fsync the directory, and with `ancestors` all its parents up to the mount point. Does nothing for a
         device."""
         if self.kind == "device":
             return
-        directory = self.open_directory()
+        directory = self._directory()
         try:
             directory.sync()
         finally:
@@ -340,6 +339,10 @@ class KernelStorage:
     def path_of(self, suffix: str) -> Path:
         """The path of TARGET + `suffix`."""
         return self.path.with_name(self.path.name + suffix) if suffix else self.path
+
+    def _directory(self) -> KernelDirectory:
+        below = self._directory_fd
+        return KernelDirectory(self.path.parent if below is None else Path(), below=below)
 
     def _name_of(self, suffix: str) -> str | Path:
         """The name of TARGET + `suffix` in the open directory, or its path without the lock."""
