@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -20,6 +20,23 @@ TURN_S = 0.02
 AT_ONCE = int(listener._CATCH_UP_S / listener._INTERVAL_S)
 
 
+@contextmanager
+def listening(note: Callable[[tuple[str, int]], None]) -> Iterator[tuple[str, int]]:
+    """A listener, at this address. `note` gets the address of each stranger whose handshake would begin."""
+
+    def admit(stranger: socket.socket, has_begun: Callable[[], None]) -> Callable[[], None]:
+        note(stranger.getpeername())
+        stranger.close()
+        has_begun()
+        return lambda: None
+
+    strangers = Listener(admit)
+    try:
+        yield strangers.open("127.0.0.1", 0, None)
+    finally:
+        strangers.close()
+
+
 @pytest.mark.parametrize("turn_s", [0.0, TURN_S])
 async def test_a_busy_server_begins_handshakes_at_the_same_rate(turn_s: float) -> None:
     """Strangers who come at once begin at a bounded rate. It is the same if the event loop turns slowly."""
@@ -27,16 +44,7 @@ async def test_a_busy_server_begins_handshakes_at_the_same_rate(turn_s: float) -
     began: list[int] = []  # turn of the event loop in which each handshake began
     turns = 0
 
-    def admit(stranger: socket.socket, has_begun: Callable[[], None]) -> Callable[[], None]:
-        began.append(turns)
-        stranger.close()
-        has_begun()
-        return lambda: None
-
-    strangers = Listener(admit)
-    address = strangers.open("127.0.0.1", 0, None)
-    with ExitStack() as stack:
-        stack.callback(strangers.close)
+    with listening(lambda _: began.append(turns)) as address, ExitStack() as stack:
         for _ in range(STRANGERS):
             stranger = stack.enter_context(socket.create_connection(address))
             stranger.sendall(bytes.fromhex(flood.client_hello()))
@@ -56,16 +64,7 @@ async def test_no_handshake_begins_with_a_client_that_has_left() -> None:
     """A client that found another server meanwhile costs this one no handshake."""
     admitted: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
-    def admit(stranger: socket.socket, has_begun: Callable[[], None]) -> Callable[[], None]:
-        admitted.put_nowait(stranger.getpeername())
-        stranger.close()
-        has_begun()
-        return lambda: None
-
-    strangers = Listener(admit)
-    address = strangers.open("127.0.0.1", 0, None)
-    with ExitStack() as stack:
-        stack.callback(strangers.close)
+    with listening(admitted.put_nowait) as address, ExitStack() as stack:
         for number in range(STRANGERS):
             stranger = stack.enter_context(socket.create_connection(address))
             stranger.sendall(bytes.fromhex(flood.client_hello()))
