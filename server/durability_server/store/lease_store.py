@@ -172,7 +172,8 @@ class LeaseStore:
         purposes = {format_run(run): purpose for run, purpose in (*new.items(), *waiting.items())}
         until = _NOW + WANT_MS
         with self._database.transaction(alone=False) as db:
-            self._take(db, [run for run, purpose in purposes.items() if purpose == "resume"])
+            if resumed := [run for run, purpose in purposes.items() if purpose == "resume"]:
+                self._free_without_session(db, resumed)
             held = select(runs.run).where(runs.run.in_(purposes), self.held_at(runs.holder).exists())
             still = set(db.execute(held).scalars())
             asked_again = [format_run(run) for run in waiting if format_run(run) in still]
@@ -187,7 +188,7 @@ class LeaseStore:
                 db.execute(insert(tables.wants).values(expires=until), rows)
         return Answers(free=tuple(map(parse_run, free)), kept=tuple(map(parse_run, kept)))
 
-    def _take(self, db: Connection, resumed: Collection[str]) -> None:
+    def _free_without_session(self, db: Connection, resumed: Collection[str]) -> None:
         """Frees those of these runs whose holder has no session. The holder may live and be without one for a
         moment, so only a run to be resumed is freed: its client has left the holder. The holder cannot save
         it any more, because the row does not name it."""

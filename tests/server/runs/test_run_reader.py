@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import Connection, Engine, event, update
 
-from durability.errors import DurabilityError, FormatError, RefusedError
+from durability.errors import AuthenticationError, DurabilityError, FormatError, RefusedError
+from durability.protocol.messages import Hello
+from durability_server.access.authentication import Authentication
 from durability_server.runs.run import Run
 from durability_server.runs.run_reader import RunReader
+from durability_server.runs.run_registry import Registry
 from durability_server.store import tables
 from durability_server.store.joint_reads import TOGETHER_MAX
+from durability_server.store.records import RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from tests.server.store.conftest import StoreFixture
@@ -72,6 +76,29 @@ async def test_runs_wanted_at_the_same_time_are_read_together(filled: StoreFixtu
     (again,) = await _read(reader, 7)
     assert isinstance(again, Run)
     assert again.frontiers.acked == (70, 71)
+    await thread.close(lambda: None)
+
+
+async def test_clients_that_come_at_the_same_time_are_looked_up_together(filled: StoreFixture) -> None:
+    """Who they are, and whose the run is that each resumes: a few transactions each for all."""
+    thread = StoreThread()
+    authentication = Authentication(filled.store, thread)
+    registry = Registry(filled.store, thread, boot_id="boot")
+    several = [
+        Hello(versions=(4,), purpose="run", client=f"c{number}", secret=bytes(32), software="")
+        for number in range(40)
+    ]
+    with _transactions() as begun:
+        async with asyncio.timeout(DEADLINE_S):
+            callers = (authentication.caller(hello, local=False) for hello in several)
+            found = await asyncio.gather(*callers, return_exceptions=True)
+            assert all(isinstance(error, AuthenticationError) for error in found)
+            *heads, unknown = await asyncio.gather(
+                *map(registry.head, [*range(1, 40), 99]), return_exceptions=True
+            )
+    assert [head.run for head in heads if isinstance(head, RunHead)] == [*range(1, 40)]
+    assert isinstance(unknown, RefusedError)
+    assert len(begun) == 2 * -(-40 // TOGETHER_MAX)
     await thread.close(lambda: None)
 
 
